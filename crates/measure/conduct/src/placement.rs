@@ -14,8 +14,8 @@ pub type Placement = BTreeMap<HostName, Vec<usize>>;
 /// Chooses the CPUs of the hosts of one machine. The knob `cpus` has priority. Otherwise `placement` gives one CPU to all hosts that
 /// connect, one to all that listen, and a CPU of its own to a host in the middle if one is free.
 ///
-/// `two-cpus` takes the two highest cores if there are two, because CPU 0 serves most interrupts and boot-time work. `auto` is
-/// `two-cpus`, but `same-cpu` on a machine of one CPU.
+/// `two-cpus` takes the highest CPU, because CPU 0 serves most interrupts and boot-time work, and the one that is nearest to it
+/// ([`Cpus::further`]). `auto` is `two-cpus`, but `same-cpu` on a machine of one CPU.
 ///
 /// # Errors
 /// There are too few CPUs or no siblings, or a listed CPU cannot be used.
@@ -123,7 +123,6 @@ fn cpus_of_both_sides(
 /// CPUs for further hosts, if the CPUs `taken` are in use.
 fn further_cpus(machine: &Cpus, placement: &str, taken: &[usize]) -> Result<Vec<usize>, KnobError> {
     let core_of = |cpu: &usize| machine.cores.iter().find(|core| core.contains(cpu));
-    let free = |cpu: &&usize| !taken.contains(cpu);
     match placement {
         "same-cpu" | ONE_THREAD => Ok(taken.to_vec()),
         "smt-sibling" => {
@@ -132,12 +131,8 @@ fn further_cpus(machine: &Cpus, placement: &str, taken: &[usize]) -> Result<Vec<
             Ok(vec![sibling.ok_or_else(|| no_siblings(machine))?])
         }
         "two-cpus" => {
-            let shares_core = |cpu: &&usize| {
-                core_of(cpu).is_some_and(|core| core.iter().any(|c| taken.contains(c)))
-            };
-            let own_core = machine.cpus.iter().rev().find(|cpu| !shares_core(cpu));
-            let cpu = own_core.or_else(|| machine.cpus.iter().rev().find(free));
-            Ok(vec![*cpu.ok_or_else(|| {
+            let cpu = machine.further(taken);
+            Ok(vec![cpu.ok_or_else(|| {
                 wrong(format!(
                     "a CPU other than {taken:?} is needed, but only {:?} can be used here; try placement = \"same-cpu\"",
                     machine.cpus
@@ -170,6 +165,8 @@ mod tests {
         Cpus {
             cpus,
             cores: cores.iter().map(|core| core.to_vec()).collect(),
+            caches: Vec::new(),
+            packages: Vec::new(),
         }
     }
 
@@ -207,6 +204,27 @@ mod tests {
         check(&[&[5]], "two-cpus", None);
         check(&[&[0], &[1]], "auto", Some((0, 1)));
         check(&[&[5]], "auto", Some((5, 5)));
+    }
+
+    #[test]
+    fn two_cpus_are_in_one_socket_and_share_their_cache_where_they_can() {
+        let topology = Topology::of(Bed::Netns, &Knobs::default()).unwrap();
+        let of = |caches: &[&[usize]], packages: &[&[usize]]| {
+            let groups = |groups: &[&[usize]]| groups.iter().map(|group| group.to_vec()).collect();
+            let machine = Cpus {
+                caches: groups(caches),
+                packages: groups(packages),
+                ..machine(&[&[0], &[1], &[2], &[3], &[4], &[5]])
+            };
+            let placed = place(&machine, "two-cpus", &topology, &HostName::PAIR).unwrap();
+            HostName::PAIR.map(|host| placed[&host][0])
+        };
+        // Sockets that are numbered in turn.
+        assert_eq!(of(&[], &[&[0, 2, 4], &[1, 3, 5]]), [3, 5]);
+        // Two caches in a socket.
+        let all: &[&[usize]] = &[&[0, 1, 2, 3, 4, 5]];
+        assert_eq!(of(&[&[0, 1, 5], &[2, 3, 4]], all), [1, 5]);
+        assert_eq!(of(&[&[5], &[0, 1, 2, 3, 4]], all), [4, 5]);
     }
 
     #[test]

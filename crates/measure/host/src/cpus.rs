@@ -1,4 +1,4 @@
-//! CPUs of this host, and the siblings among them.
+//! CPUs of this host, and which of them are near each other.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,6 +15,12 @@ pub struct Cpus {
     /// Hardware threads of each core among `cpus`, ascending. A group has one member without SMT,
     /// or if the kernel does not report siblings.
     pub cores: Vec<Vec<usize>>,
+    /// CPUs among `cpus` that share their last-level cache. A group has one member if the kernel does not report caches.
+    #[serde(default)]
+    pub caches: Vec<Vec<usize>>,
+    /// CPUs among `cpus` of each package (socket).
+    #[serde(default)]
+    pub packages: Vec<Vec<usize>>,
 }
 
 impl Cpus {
@@ -34,25 +40,64 @@ impl Cpus {
         let usable = |cpu: &usize| online.as_ref().is_none_or(|online| online.contains(cpu));
         let cpus: BTreeSet<usize> = allowed.iter().copied().filter(usable).collect();
 
-        let mut cores = BTreeSet::new();
-        for &cpu in &cpus {
-            let topology = folder.join(format!("cpu{cpu}/topology"));
-            // Since Linux 5.3 the file is core_cpus_list; before, it had its older name.
-            let listed = ["core_cpus_list", "thread_siblings_list"]
-                .iter()
-                .find_map(|file| from_list(&read_trimmed(&topology.join(file)).ok()?));
-            let mut core: Vec<usize> = listed.unwrap_or_default();
-            core.retain(|sibling| cpus.contains(sibling));
-            if !core.contains(&cpu) {
-                core = vec![cpu];
-            }
-            cores.insert(core);
-        }
+        let list = |cpu: usize, file: &str| {
+            let text = read_trimmed(&folder.join(format!("cpu{cpu}/{file}")));
+            from_list(&text.ok()?)
+        };
+        let first = |cpu: usize, files: [&str; 2]| files.iter().find_map(|file| list(cpu, file));
+        // Since Linux 5.3 the first of two files; before, the second.
+        let core = ["topology/core_cpus_list", "topology/thread_siblings_list"];
+        let package = ["topology/package_cpus_list", "topology/core_siblings_list"];
+        // Caches are listed from the first level to the last.
+        let last_level = |cpu: usize| {
+            let mut levels = (0..CACHES_MAX).rev();
+            levels.find_map(|index| list(cpu, &format!("cache/index{index}/shared_cpu_list")))
+        };
         Cpus {
+            cores: groups(&cpus, |cpu| first(cpu, core)),
+            caches: groups(&cpus, last_level),
+            packages: groups(&cpus, |cpu| first(cpu, package)),
             cpus: cpus.into_iter().collect(),
-            cores: cores.into_iter().collect(),
         }
     }
+
+    /// CPU for work that communicates with work on the CPUs `taken`: on another core, and of those the highest among the nearest, because
+    /// many machines with two sockets number their CPUs in turn. `None` if all CPUs are taken.
+    pub fn further(&self, taken: &[usize]) -> Option<usize> {
+        let free = self.cpus.iter().copied();
+        let free = free.filter(|cpu| !taken.contains(cpu));
+        let rank = |&cpu: &usize| {
+            let shares = |groups: &[Vec<usize>]| {
+                let mut groups = groups.iter();
+                groups.any(|group| {
+                    group.contains(&cpu) && taken.iter().any(|other| group.contains(other))
+                })
+            };
+            let (cache, package) = (shares(&self.caches), shares(&self.packages));
+            (!shares(&self.cores), cache, package, cpu)
+        };
+        free.max_by_key(rank)
+    }
+}
+
+/// Caches of a CPU at most: L1 has two, and no CPU has more than four levels.
+const CACHES_MAX: usize = 8;
+
+/// Groups of these CPUs, ascending, by the list that each CPU has of its group.
+fn groups(
+    cpus: &BTreeSet<usize>,
+    list_of: impl Fn(usize) -> Option<Vec<usize>>,
+) -> Vec<Vec<usize>> {
+    let group_of = |&cpu: &usize| {
+        let mut group = list_of(cpu).unwrap_or_default();
+        group.retain(|member| cpus.contains(member));
+        match group.contains(&cpu) {
+            true => group,
+            false => vec![cpu],
+        }
+    };
+    let groups: BTreeSet<Vec<usize>> = cpus.iter().map(group_of).collect();
+    groups.into_iter().collect()
 }
 
 /// CPUs that are online. Empty if the kernel does not report them.
@@ -105,30 +150,36 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn cpus(cores: &[&[usize]]) -> Cpus {
-        let mut cpus: Vec<usize> = cores.concat();
-        cpus.sort_unstable();
-        Cpus {
-            cpus,
-            cores: cores.iter().map(|core| core.to_vec()).collect(),
-        }
-    }
-
     #[test]
-    fn the_kernels_files_give_cores_and_lacking_files_give_none() {
+    fn the_kernels_files_give_groups_and_lacking_files_give_none() {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("devices/system/cpu");
+        let put = |file: String, text: &str| {
+            let path = folder.join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
         for (cpu, siblings) in [(0, "0,2"), (1, "1,3"), (2, "0,2"), (3, "1,3")] {
-            let topology = folder.join(format!("cpu{cpu}/topology"));
-            fs::create_dir_all(&topology).unwrap();
-            fs::write(topology.join("thread_siblings_list"), siblings).unwrap();
+            put(format!("cpu{cpu}/topology/thread_siblings_list"), siblings);
+            put(format!("cpu{cpu}/topology/package_cpus_list"), "0-3");
+            put(format!("cpu{cpu}/cache/index0/shared_cpu_list"), siblings);
         }
-        fs::write(folder.join("online"), "0-2\n").unwrap();
+        for (cpu, shared) in [(0, "0-1"), (1, "0-1")] {
+            put(format!("cpu{cpu}/cache/index3/shared_cpu_list"), shared);
+        }
+        put("online".into(), "0-2\n");
         let found = Cpus::of(root.path(), &[0, 1, 2, 3]);
-        assert_eq!(found, cpus(&[&[0, 2], &[1]]));
+        assert_eq!(found.cpus, [0, 1, 2]);
+        assert_eq!(found.cores, [vec![0, 2], vec![1]]);
+        assert_eq!(found.caches, [vec![0, 1], vec![0, 2]]);
+        assert_eq!(found.packages, [vec![0, 1, 2]]);
+        let further = [&[1][..], &[0], &[0, 2], &[0, 1, 2]].map(|taken| found.further(taken));
+        assert_eq!(further, [Some(0), Some(1), Some(1), None]);
+
         let bare = Cpus::of(Path::new("/nonesuch"), &[4, 5]);
-        assert_eq!(bare, cpus(&[&[4], &[5]]));
-        assert!(bare.cores.iter().all(|core| core.len() == 1));
+        for groups in [&bare.cores, &bare.caches, &bare.packages] {
+            assert_eq!(*groups, [vec![4], vec![5]]);
+        }
     }
 
     #[test]

@@ -301,7 +301,7 @@ pub(super) const ROWS: &[Knob] = &[
         "placement",
         ValueKind::Choice(&["auto", "two-cpus", "same-cpu", "smt-sibling", "cpu-each", "one-thread"]),
         "auto",
-        "Placement of a machine's hosts if `cpus` is not set. `two-cpus`: those that connect on one CPU (core) and those that listen on another; `same-cpu`: all on one; `auto`: `two-cpus`, or `same-cpu` where this process may use one CPU only; `smt-sibling`: on two threads of one core; `cpu-each`: each host on a CPU of its own. A host in the middle has a CPU of its own where there is one to spare, else that of those who connect. `one-thread`: the two ends take turns in one thread of one process, so that no thread is woken, and no scheduler decides how much one end does before the other has its turn; of two hosts with one kind of TCP on one machine.",
+        "Placement of a machine's hosts if `cpus` is not set. `two-cpus`: those that connect on one CPU and those that listen on another core, the nearest one (shared cache, then the same socket); `same-cpu`: all on one; `auto`: `two-cpus`, or `same-cpu` where this process may use one CPU only; `smt-sibling`: on two threads of one core; `cpu-each`: each host on a CPU of its own. A host in the middle has a CPU of its own where there is one to spare, else that of those who connect. `one-thread`: the two ends take turns in one thread of one process, so that no thread is woken, and no scheduler decides how much one end does before the other has its turn; of two hosts with one kind of TCP on one machine.",
     )
     .needs(&[
         Need::any_of(&[is("threads", &["0", "1"])]).when(&["one-thread"]),

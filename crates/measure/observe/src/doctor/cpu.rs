@@ -91,7 +91,12 @@ pub fn count(root: &Path) -> Check {
         Ok(count) if count >= 2 => Check::ok(NAME, format!("{count} for this process")),
         Ok(_) => Check::degraded(
             NAME,
-            "one for this process",
+            match read(root, "sys/devices/system/cpu/isolated").filter(|cpus| !cpus.is_empty()) {
+                Some(isolated) => {
+                    format!("one for this process; isolcpus keeps {isolated} from it")
+                }
+                None => "one for this process".to_string(),
+            },
             "both ends share it, so CPU time cannot be separated by end",
             "allow it two CPUs (taskset, cpuset)",
         ),
@@ -118,15 +123,15 @@ pub fn quota() -> Check {
     }
 }
 
-/// Measures the distance between the first and the last CPU, and checks if it changes.
-pub fn distance() -> Check {
-    let cpus = tcpcost_host::cpus::allowed().unwrap_or_default();
-    let (Some(&first), Some(&last)) = (cpus.first(), cpus.last()) else {
+/// Measures the distance between the CPUs that studies use by default, and checks if it changes.
+pub fn distance(root: &Path) -> Check {
+    let pair = Cpus::read(&root.join("sys")).ok().and_then(|cpus| {
+        let last = *cpus.cpus.last()?;
+        Some([cpus.further(&[last])?, last])
+    });
+    let Some([first, last]) = pair else {
         return distance_check([0, 0], &[]);
     };
-    if first == last {
-        return distance_check([first, last], &[]);
-    }
     // Half a second in all. A state that comes and goes is seen; one that lasts for seconds may be
     // missed.
     const SAMPLES: usize = 25;

@@ -160,7 +160,7 @@ fn checks(root: &Path, commands: &[CommandNeed]) -> Vec<Check> {
         cpu::pmu(),
         cpu::count(root),
         cpu::quota(),
-        cpu::distance(),
+        cpu::distance(root),
         cpu::smt(root),
         cpu::governor(root),
         cpu::clock_source(root),
