@@ -456,11 +456,18 @@ fn verdict(log: &str) -> Option<String> {
     Some(Printable::from(said).to_string())
 }
 
-/// Messages of the verifier of an older kernel, and the kernel that is needed.
-const LACKS: [(&str, &str); 1] = [(
-    "uses reserved fields",
-    "Linux 5.12 or newer, with atomic operations that return a value",
-)];
+/// Messages of the verifier of a kernel that lacks something, and the kernel that is needed.
+const LACKS: [(&str, &str); 2] = [
+    (
+        "uses reserved fields",
+        "Linux 5.12 or newer, with atomic operations that return a value",
+    ),
+    // The helper's lock (security/lockdown, LOCKDOWN_BPF_READ_KERNEL).
+    (
+        "bpf_probe_read",
+        "a kernel that is not locked down to confidentiality: /sys/kernel/security/lockdown",
+    ),
+];
 
 /// Chooses the programs to load: not those without room, nor those whose tracepoint this kernel does not have
 /// or has a better program for.
@@ -555,6 +562,10 @@ mod tests {
         assert_eq!(
             refused("BPF_STX uses reserved fields"),
             "load: Invalid argument (needs Linux 5.12 or newer, with atomic operations that return a value)"
+        );
+        assert_eq!(
+            refused("program of this type cannot use helper bpf_probe_read#4"),
+            "load: Invalid argument (needs a kernel that is not locked down to confidentiality: /sys/kernel/security/lockdown)"
         );
         assert_eq!(
             refused("R1 is a scalar"),
