@@ -148,8 +148,11 @@ fn with_unified_cgroups(mut command: Command) -> Command {
                 c"cgroup2",
                 c"/sys/fs/cgroup",
             );
+            // With all that is mounted below it; nothing may be there.
+            let unmount = || libc::umount2(place.as_ptr(), libc::MNT_DETACH);
             let is_done = libc::unshare(libc::CLONE_NEWNS) == 0
                 && libc::mount(none, c"/".as_ptr(), none, private, data) == 0
+                && unmount() <= 0
                 && libc::mount(kind.as_ptr(), place.as_ptr(), kind.as_ptr(), 0, data) == 0;
             match is_done {
                 true => Ok(()),
