@@ -41,6 +41,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use tcpcost_counts::printable;
+use tcpcost_host::cpu_quota::CpuQuota;
 use tcpcost_host::cpus::Cpus;
 use tcpcost_host::error::SystemError;
 use tcpcost_host::journal::{self, Journal};
@@ -337,6 +338,7 @@ struct MachineFacts {
     id: String,
     environment: Machine,
     limits: TcpLimits,
+    quota: Option<Arc<CpuQuota>>,
 }
 
 impl MachineFacts {
@@ -349,6 +351,7 @@ impl MachineFacts {
                 ..machine::host()
             },
             limits: TcpLimits::read(Path::new("/proc")),
+            quota: CpuQuota::find().map(Arc::new),
         }
     }
 }
@@ -462,7 +465,15 @@ impl Agent {
                 self.trial()?.soak();
                 Ok(Answer::Done)
             }
-            Ask::Run(span) => Ok(Answer::Measured(Box::new(self.trial()?.run(span)?))),
+            Ask::Run(span) => {
+                let quota = self.machine.quota.clone();
+                let before = quota.as_deref().map(CpuQuota::periods);
+                let mut measured = self.trial()?.run(span)?;
+                measured.stopped = quota
+                    .zip(before)
+                    .and_then(|(quota, before)| quota.stopped_since(&before));
+                Ok(Answer::Measured(Box::new(measured)))
+            }
             Ask::Finish => {
                 let trial = self.trial.take();
                 let captured = trial.map(HostTrial::finish).transpose().map_err(failed)?;

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
+use tcpcost_host::cpu_quota::Stopped;
 use tcpcost_host::cpus::Cpus;
 use tcpcost_host::folder::Folder;
 use tcpcost_study::{
@@ -20,7 +21,7 @@ use tcpcost_study::{
 };
 
 /// Version of these messages, which must be the same at both sides.
-pub const PROTOCOL: u32 = 9;
+pub const PROTOCOL: u32 = 10;
 
 /// Limit on the bytes of an answer's line. Call chains of a host take some 200 KiB and at most some 2 MiB.
 /// Histograms of response times take some 10 KiB for each group and operation, a connection's series 70 bytes
@@ -401,6 +402,8 @@ pub struct Measured {
     pub others: Vec<String>,
     /// Meters that are unavailable, one line each.
     pub warnings: Vec<String>,
+    /// CPU quota of the agent's cgroup, if it stopped tasks.
+    pub stopped: Option<Stopped>,
     /// Delay between the ordered time of the first snapshot and its start, ns.
     pub late_ns: u64,
     /// Time from the start of the first snapshot to the start of the second, ns.

@@ -507,6 +507,7 @@ impl HostTrial {
             record,
             others: busiest,
             warnings,
+            stopped: None,
             late_ns,
             took_ns,
         })

@@ -1,13 +1,10 @@
 //! The beds that this user can have on this host, and the bed that a cell asks for.
 
-use tcpcost_host::cpu_quota::CpuQuota;
 use tcpcost_host::namespace::{self, NamespaceMethod};
 use tcpcost_study::{Bed as Kind, Cell, HostName, Reach, Study, Value, Warning, WarningCode};
 
-/// Beds and CPU time that this user can have on this host.
+/// Beds that this user can have on this host.
 pub struct Access {
-    /// CPU quota of this process, which the agents that it starts on this host share.
-    pub quota: Option<CpuQuota>,
     /// Reason why network namespaces are not available. `None` if they are, so that `bed = "auto"` means `netns`.
     pub no_netns: Option<String>,
     /// Consequences for the measurement.
@@ -25,12 +22,9 @@ impl Access {
             }
             false => bed_word(cell) != "loopback",
         };
-        // Before the process enters a namespace, which does not show the cgroups.
-        let quota = CpuQuota::find();
         let wanted = study.cells.iter().any(makes);
         if !wanted {
             return Access {
-                quota,
                 no_netns: Some("not needed by this study".to_string()),
                 warnings: Vec::new(),
             };
@@ -45,7 +39,6 @@ impl Access {
         let warning = |text: String| Warning::new(WarningCode::Other, text);
         match gained {
             Ok(text) => Access {
-                quota,
                 no_netns: None,
                 warnings: text.map(warning).into_iter().collect(),
             },
@@ -54,7 +47,6 @@ impl Access {
                     "network namespaces are not available ({error}): cells with bed = \"auto\" run over loopback, where CPU time, offloads and routes cannot be separated by end"
                 );
                 Access {
-                    quota,
                     no_netns: Some(error.to_string()),
                     warnings: vec![warning(text)],
                 }

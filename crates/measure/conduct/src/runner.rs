@@ -121,7 +121,6 @@ impl<'a> Runner<'a> {
                 repetition: next.repetition,
                 attempt: next.attempt,
                 warnings: &warnings,
-                quota: self.access.quota.as_ref(),
             };
             let Some(mut record) = self.run_trial(&trial, events, progress)? else {
                 return Ok(true);

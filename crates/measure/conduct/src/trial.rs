@@ -8,7 +8,6 @@ use rustix::rand::GetRandomFlags;
 use tcpcost_agent::protocol::{
     Answer, Ask, CaptureRequest, Measured, Prepare, Sampling, Span, TestedPort, clock_ns,
 };
-use tcpcost_host::cpu_quota::CpuQuota;
 use tcpcost_host::folder::Folder;
 use tcpcost_study::units::nanos;
 use tcpcost_study::{Bed as Kind, DeviceOwner, DeviceSettings};
@@ -49,8 +48,6 @@ pub struct Trial<'a> {
     pub attempt: u32,
     /// Warnings about the whole run, which each record has.
     pub warnings: &'a [Warning],
-    /// CPU quota of the agents on this host.
-    pub quota: Option<&'a CpuQuota>,
 }
 
 /// Error that concerns more than the trial.
@@ -81,6 +78,7 @@ impl Trial<'_> {
         match self.measure(bed, topology, events) {
             Ok((found, mut warnings)) => {
                 record.cpu_distances = found.distances;
+                warnings.extend(warnings::stopped(&found.hosts));
                 let mut others = BTreeMap::new();
                 for (host, measured) in found.hosts {
                     for more in measured.warnings.into_iter().map(warning) {
@@ -196,13 +194,7 @@ impl Trial<'_> {
             warnings.push(Warning::new(WarningCode::Other, text));
         }
         let ports = self.prepare(bed, topology, &placed, events, &mut warnings)?;
-        // Agents that were started on other machines, or by other means, have quotas of their own.
-        let quota = self.quota.filter(|_| bed.kind != Kind::Hosts);
-        let before = quota.map(CpuQuota::periods);
         let outcome = self.traffic(bed, topology, &placed, events, ports);
-        if let (Some(quota), Some(before)) = (quota, before) {
-            warnings.extend(warnings::stopped(quota, &before));
-        }
         // These errors end the bed, so its hosts need not finish. After `Unreached` the listening host would wait half a minute for
         // connections.
         if matches!(

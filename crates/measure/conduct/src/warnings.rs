@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tcpcost_host::cpu_quota::{CpuQuota, Periods};
+use tcpcost_agent::protocol::Measured;
+use tcpcost_host::cpu_quota::Stopped;
 use tcpcost_report::{Values, derive};
 use tcpcost_study::{
     CountOwner, Derived, Figure, HostName, HostRecord, Machine, MeterName, Quantity, Record, Scope,
     Side, Warning, WarningCode,
 };
+
+use super::phases::ByHost;
 
 /// Share of stolen CPU time above which there is a warning. 1 % is as much as the difference that many knobs make.
 const STEAL_MAX: f64 = 0.01;
@@ -140,13 +143,29 @@ fn idle_by_ticks(record: &Record) -> Option<Warning> {
     Some(Warning::new(WarningCode::Other, text).of(vec![*host]))
 }
 
-/// Warning if a CPU quota stopped the tasks in a period after `before`.
-pub fn stopped(quota: &CpuQuota, before: &[Option<Periods>]) -> Option<Warning> {
-    let (words, share) = quota.stopped_since(before)?;
-    let text = format!(
-        "{words}: throughput and response times are those of the quota; raise it, or measure below it at a fixed rate"
-    );
-    Some(Warning::new(WarningCode::Quota, text).extent(share * 100.0))
+/// Warnings of CPU quotas that stopped tasks: of each machine the host that was stopped most, because most hosts of a machine share a
+/// cgroup.
+pub fn stopped(hosts: &ByHost<Measured>) -> Vec<Warning> {
+    let mut worst: BTreeMap<&str, (HostName, Stopped)> = BTreeMap::new();
+    for (&host, found) in hosts {
+        let Some(stopped) = found.stopped else {
+            continue;
+        };
+        let one = worst
+            .entry(&found.record.machine)
+            .or_insert((host, stopped));
+        if stopped.share() > one.1.share() {
+            *one = (host, stopped);
+        }
+    }
+    let warning = |(host, stopped): &(HostName, Stopped)| {
+        let text = format!(
+            "the {host}'s {stopped}: throughput and response times are those of the quota; raise it, or measure below it at a fixed rate"
+        );
+        let warning = Warning::new(WarningCode::Quota, text);
+        warning.extent(stopped.share() * 100.0).of(vec![*host])
+    };
+    worst.values().map(warning).collect()
 }
 
 /// True if another host of the machine has one of this host's CPUs, too.
@@ -471,6 +490,50 @@ mod tests {
         assert!(
             text.starts_with("280 ms of softirq ran on CPUs of no host and 220 ms"),
             "{text}"
+        );
+    }
+
+    #[test]
+    fn of_each_machine_the_host_whose_quota_stopped_it_most_has_a_warning() {
+        let found = |machine: &str, stopped: u64| Measured {
+            record: HostRecord {
+                machine: machine.to_string(),
+                ..HostRecord::default()
+            },
+            others: Vec::new(),
+            warnings: Vec::new(),
+            stopped: (stopped > 0).then_some(Stopped {
+                cpus: 0.5,
+                all: 10,
+                stopped,
+            }),
+            late_ns: 0,
+            took_ns: 0,
+        };
+        let host = |name: &str| name.parse::<HostName>().unwrap();
+        let hosts = ByHost::from([
+            (host("client1"), found("a", 2)),
+            (host("client2"), found("a", 3)),
+            (host("client3"), found("b", 1)),
+            (host("server"), found("c", 0)),
+        ]);
+        let warnings = stopped(&hosts);
+        let extents: Vec<_> = warnings
+            .iter()
+            .map(|one| (one.extent, one.hosts.clone()))
+            .collect();
+        assert_eq!(
+            extents,
+            [
+                (Some(30.0), vec![host("client2")]),
+                (Some(10.0), vec![host("client3")])
+            ]
+        );
+        assert!(warnings.iter().all(|one| one.code == WarningCode::Quota));
+        assert!(
+            warnings[0]
+                .text
+                .starts_with("the client2's CPU quota (0.50 CPUs) was used up in 3 of 10 periods")
         );
     }
 }

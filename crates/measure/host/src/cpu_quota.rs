@@ -2,9 +2,12 @@
 //! Once the tasks of a cgroup have used their quota, the kernel stops them until the period is over
 //! (Documentation/scheduler/sched-bwc.rst).
 
+use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Component, Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
 
 use crate::error::read_trimmed;
 
@@ -28,6 +31,34 @@ pub struct Periods {
     pub all: u64,
     /// Number of periods in which its tasks were stopped.
     pub stopped: u64,
+}
+
+/// Periods in which a quota stopped its tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Stopped {
+    /// Number of CPUs that the quota is worth.
+    pub cpus: f64,
+    /// Number of periods, at least 1.
+    pub all: u64,
+    /// Number of periods in which tasks were stopped, at least 1.
+    pub stopped: u64,
+}
+
+impl Stopped {
+    /// Share of the periods in which tasks were stopped.
+    pub fn share(&self) -> f64 {
+        self.stopped as f64 / self.all as f64
+    }
+}
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Stopped { cpus, all, stopped } = self;
+        write!(
+            f,
+            "CPU quota ({cpus:.2} CPUs) was used up in {stopped} of {all} periods, and the tasks were stopped"
+        )
+    }
 }
 
 impl CpuQuota {
@@ -62,20 +93,18 @@ impl CpuQuota {
         self.0.iter().map(Level::periods).collect()
     }
 
-    /// Words about the periods since `before` in which a quota stopped its tasks, and their share of all periods: of the quota that stopped
-    /// them most. `None` if none did.
-    pub fn stopped_since(&self, before: &[Option<Periods>]) -> Option<(String, f64)> {
+    /// Periods since `before` in which a quota stopped its tasks: of the quota that stopped them most. `None` if none did.
+    pub fn stopped_since(&self, before: &[Option<Periods>]) -> Option<Stopped> {
         let stops = self.0.iter().zip(before).filter_map(|(level, before)| {
             let (before, after) = ((*before)?, level.periods()?);
-            let all = after.all.saturating_sub(before.all).max(1);
             let stopped = after.stopped.saturating_sub(before.stopped);
-            let words = format!(
-                "the cgroup of this process had used up its CPU quota ({:.2} CPUs) in {stopped} of {all} periods, and its tasks were stopped",
-                level.cpus
-            );
-            (stopped > 0).then(|| (words, stopped as f64 / all as f64))
+            (stopped > 0).then(|| Stopped {
+                cpus: level.cpus,
+                all: after.all.saturating_sub(before.all).max(1),
+                stopped,
+            })
         });
-        stops.max_by(|(_, a), (_, b)| a.total_cmp(b))
+        stops.max_by(|a, b| a.share().total_cmp(&b.share()))
     }
 }
 
@@ -194,11 +223,8 @@ mod tests {
                 all: 10,
                 stopped: 2,
             };
-            assert_eq!(
-                quota.stopped_since(&[Some(before)]).unwrap().1,
-                0.5,
-                "{own}"
-            );
+            let stopped = quota.stopped_since(&[Some(before)]).unwrap();
+            assert_eq!(stopped.share(), 0.5, "{own}");
             assert_eq!(quota.stopped_since(&[Some(periods)]), None, "{own}");
         }
     }
@@ -214,9 +240,11 @@ mod tests {
         let quota = CpuQuota::of("0::/pod/one\n", root.path()).unwrap();
         assert_eq!(quota.cpus(), 0.5);
         let none = Periods { all: 0, stopped: 0 };
-        let (words, share) = quota.stopped_since(&[Some(none); 2]).unwrap();
-        assert!(words.contains("(4.00 CPUs) in 5 of 10 periods"), "{words}");
-        assert_eq!(share, 0.5);
+        let stopped = quota.stopped_since(&[Some(none); 2]).unwrap();
+        assert_eq!(
+            stopped.to_string(),
+            "CPU quota (4.00 CPUs) was used up in 5 of 10 periods, and the tasks were stopped"
+        );
     }
 
     #[test]

@@ -224,7 +224,8 @@ impl<'a> Bench<'a> {
         growth.warnings.extend(elsewhere(&growth));
         if let (Some(quota), Some(before)) = (&self.quota, quota_before) {
             let stopped = quota.stopped_since(&before);
-            let line = |(words, _)| format!("{words}: elapsed times include these stops.");
+            let line =
+                |stopped| format!("this cgroup's {stopped}: elapsed times include these stops.");
             growth.warnings.extend(stopped.map(line));
         }
         if self.is_fresh {
