@@ -117,7 +117,8 @@ impl HostTrial {
             // Two ends in one thread share a file table.
             let ends = if handover.is_some() { 2 } else { 1 };
             let files = ends * files(&groups);
-            let warnings = check_limits(files, prepare.side, threads(&groups, &prepare))?;
+            let mut warnings = check_limits(files, prepare.side, threads(&groups, &prepare))?;
+            warnings.extend(far_from_nics(&prepare, &ports));
             (ports, warnings)
         } else {
             let ports = backend::prepare(&backend, &prepare, &device)?;
@@ -573,6 +574,16 @@ fn set_wires(prepare: &Prepare, wire: Option<&(HostName, Wire)>) -> Result<(), P
         seed.wrapping_mul(31).wrapping_add(byte.into())
     });
     wire.set(settings, seed).map_err(failed)
+}
+
+/// Warnings of CPUs that are not near the host's NICs.
+fn far_from_nics(prepare: &Prepare, ports: &BTreeMap<String, Environment>) -> Vec<String> {
+    let far = |(device, port): (&String, &Environment)| {
+        let nic = port.nic.as_ref()?;
+        let words = nic::far_from(Path::new("/sys"), device, nic, &prepare.cpus)?;
+        Some(format!("{}: {words} with {0}.cpus", prepare.host))
+    };
+    ports.iter().filter_map(far).collect()
 }
 
 /// Reads back the state of the kernel's ports, by device.

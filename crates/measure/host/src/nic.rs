@@ -7,6 +7,7 @@ use tcpcost_counts::Nic;
 use tcpcost_knobs::DeviceName;
 
 use crate::channels::{Channels, Rss};
+use crate::cpus::from_list;
 use crate::error::read_trimmed;
 use crate::{ethtool, irq};
 
@@ -41,7 +42,8 @@ pub fn read(root: &Path, device: &DeviceName) -> Nic {
         bus: Some(driver.bus).filter(|text| !text.is_empty() && text != "N/A"),
         // Reading fails if the link is down, and a virtual link reports an invented speed.
         speed_mbit_per_s: number("speed"),
-        numa_node: number("device/numa_node"),
+        // A virtio device has the node of the PCI device that it is part of.
+        numa_node: number("device/numa_node").or_else(|| number("device/../numa_node")),
         rx_queues: queues("rx-"),
         tx_queues: queues("tx-"),
         ethtool: ethtool.chain(queues_of).collect(),
@@ -51,6 +53,18 @@ pub fn read(root: &Path, device: &DeviceName) -> Nic {
             .map(|(irq, cpus)| (irq.to_string(), cpus))
             .collect(),
     }
+}
+
+/// Words about CPUs on another NUMA node than the device, where its packets are in the other node's memory. `None` if all are near, or if
+/// that is not known. `root` is /sys.
+pub fn far_from(root: &Path, device: &str, nic: &Nic, cpus: &[usize]) -> Option<String> {
+    let node = nic.numa_node?;
+    let list = read_trimmed(&root.join(format!("devices/system/node/node{node}/cpulist"))).ok()?;
+    let near = from_list(&list)?;
+    let far: Vec<&usize> = cpus.iter().filter(|cpu| !near.contains(cpu)).collect();
+    (!far.is_empty()).then(|| {
+        format!("CPUs {far:?} are not on NUMA node {node} of the NIC {device}, so its packets cross between the nodes: choose CPUs of {list}")
+    })
 }
 
 /// True if [`read`] has the state of a knob.
@@ -80,5 +94,29 @@ mod tests {
             ..Nic::default()
         };
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn cpus_on_another_node_than_the_nic_are_named() {
+        let root = tempfile::tempdir().unwrap();
+        let node = root.path().join("devices/system/node/node0");
+        fs::create_dir_all(&node).unwrap();
+        fs::write(node.join("cpulist"), "0-1,4\n").unwrap();
+        let of = |numa_node, cpus: &[usize]| {
+            let nic = Nic {
+                numa_node,
+                ..Nic::default()
+            };
+            far_from(root.path(), "eth0", &nic, cpus)
+        };
+        let words = of(Some(0), &[1, 2, 3]).unwrap();
+        assert!(
+            words.starts_with("CPUs [2, 3] are not on NUMA node 0 of the NIC eth0"),
+            "{words}"
+        );
+        assert!(words.ends_with("choose CPUs of 0-1,4"), "{words}");
+        assert_eq!(of(Some(0), &[4]), None);
+        assert_eq!(of(Some(1), &[4]), None, "no such node is known");
+        assert_eq!(of(None, &[4]), None);
     }
 }
