@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use crate::place::is_root;
+use crate::privileges::is_in_hosts_user_namespace;
 
 /// System call or file of the kernel that failed.
 #[derive(Debug)]
@@ -56,11 +57,13 @@ impl SystemError {
     }
 }
 
-/// Way to the privileges that this process lacks. Root lacks some only in a container, where sudo gives no more.
+/// Way to the privileges that this process lacks. Root lacks some only in a container, where sudo gives no more, and in a rootless one
+/// `--privileged` does not either.
 pub fn remedy() -> &'static str {
-    match is_root() {
-        true => "start this container with --privileged --pid=host",
-        false => "run it with sudo",
+    match (is_root(), is_in_hosts_user_namespace()) {
+        (true, true) => "start this container with --privileged --pid=host",
+        (true, false) => "run it as root of the host, not in a rootless container",
+        (false, _) => "run it with sudo",
     }
 }
 

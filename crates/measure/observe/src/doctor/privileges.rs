@@ -30,9 +30,6 @@ pub fn capabilities(root: &Path) -> Check {
             "mount /proc",
         );
     };
-    // A process in its own user namespace has all capabilities, but none over the host.
-    let map = read("proc/self/uid_map").unwrap_or_default();
-    let is_host = map.split_whitespace().eq(["0", "0", "4294967295"]);
     let has = |bit: u32| effective >> bit & 1 == 1;
     let lacking: Vec<&str> = CAPABILITIES
         .iter()
@@ -48,7 +45,7 @@ pub fn capabilities(root: &Path) -> Check {
             remedy(),
         );
     }
-    if !is_host {
+    if !is_in_hosts_user_namespace(root) {
         return Check::degraded(
             NAME,
             "all, but only inside a user namespace",
@@ -74,6 +71,14 @@ pub fn commands(root: &Path, commands: &[CommandNeed]) -> Check {
     let (has, lacks): (Vec<&CommandNeed>, Vec<&CommandNeed>) = commands
         .iter()
         .partition(|need| held.contains(need.capabilities));
+    if lacks.is_empty() && !is_in_hosts_user_namespace(root) {
+        return Check::degraded(
+            NAME,
+            "all, but only inside a user namespace",
+            "commands that look at the host by eBPF or events see less",
+            "run it as root of the host",
+        );
+    }
     if lacks.is_empty() {
         let rows = has.iter().map(|need| row(need, need.capabilities));
         return Check::ok(NAME, rows.collect::<Vec<_>>().join("; "));
@@ -87,6 +92,12 @@ pub fn commands(root: &Path, commands: &[CommandNeed]) -> Check {
         "these commands see or do less",
         "give them the capabilities named, and no others (docs/hosts.md)",
     )
+}
+
+/// False for a process in another user namespace, where it may have all capabilities, but none over the host.
+fn is_in_hosts_user_namespace(root: &Path) -> bool {
+    let map = std::fs::read_to_string(root.join("proc/self/uid_map")).unwrap_or_default();
+    map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
 /// Returns the mask of CapEff.
@@ -180,8 +191,14 @@ mod tests {
             check.found,
             "without trace (-i): CAP_NET_RAW; peer: CAP_NET_ADMIN"
         );
-        let all = "CapEff:\t000001ffffffffff\n";
-        let check = commands(fake_root(&[("proc/self/status", all)]).path(), &needs);
+        let all = ("proc/self/status", "CapEff:\t000001ffffffffff\n");
+        let rootless = ("proc/self/uid_map", "0 100000 65536\n");
+        let check = commands(fake_root(&[all, rootless]).path(), &needs);
+        assert_eq!(check.verdict, Verdict::Degraded);
+        let check = commands(
+            fake_root(&[all, ("proc/self/uid_map", HOST)]).path(),
+            &needs,
+        );
         assert_eq!(check.verdict, Verdict::Ok);
         assert!(
             check.found.starts_with("watch: CAP_PERFMON, CAP_BPF; "),
