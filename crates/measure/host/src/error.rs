@@ -4,8 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-use crate::place::is_root;
-use crate::privileges::is_in_hosts_user_namespace;
+use crate::place::{is_in_hosts_user_namespace, is_root};
 
 /// System call or file of the kernel that failed.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use tcpcost_counts::Machine;
 use crate::cpu_accounting::cpu_accounting;
 use crate::cpus::Cpus;
 use crate::error::read_trimmed;
-use crate::privileges::is_in_hosts_user_namespace;
+use crate::place::is_in_hosts_user_namespace;
 
 /// Reads the properties of the machine. A value that cannot be read is empty, `unknown` or absent,
 /// never invented. `tsc_hz` and `sysctls` are left for the caller.

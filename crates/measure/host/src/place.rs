@@ -36,6 +36,12 @@ pub fn is_root() -> bool {
     geteuid().is_root() && !has_one_user(&map())
 }
 
+/// True in the host's own user namespace: the only one whose map is the identity on all ids.
+pub(crate) fn is_in_hosts_user_namespace() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
 /// True for a uid_map (user_namespaces(7)) with a single user.
 fn has_one_user(map: &str) -> bool {
     let mut lines = map.lines().map(str::split_whitespace);

@@ -14,6 +14,7 @@ use rustix::thread::{
 };
 
 use crate::error::SystemError;
+use crate::place::is_in_hosts_user_namespace;
 
 /// Capabilities that the eBPF meters need.
 pub const METERS: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON);
@@ -88,12 +89,6 @@ pub fn may_meter() -> bool {
     let suffices =
         |held: CapabilitySet| held.contains(METERS) || held.contains(CapabilitySet::SYS_ADMIN);
     effective.is_ok_and(suffices) && is_in_hosts_user_namespace()
-}
-
-/// True in the host's own user namespace: the only one whose map is the identity on all ids.
-pub(crate) fn is_in_hosts_user_namespace() -> bool {
-    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
 /// Names of capabilities, e.g. `CAP_PERFMON, CAP_BPF`; `none` for an empty set.
