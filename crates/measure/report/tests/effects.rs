@@ -42,6 +42,23 @@ fn each_knob_is_told_at_each_setting_of_the_others_and_those_of_the_load_are_not
 }
 
 #[test]
+fn a_cell_that_is_measured_twice_is_no_effect_of_a_knob() {
+    let summary = summary(
+        "[[cells]]\nname = \"a\"\n[[cells]]\nname = \"b\"\n[[cells]]\nname = \"c\"\nwrite_size = \"1KiB\"\n\
+         [[cells]]\nname = \"d\"\nflows = 3\n[[cells]]\nname = \"e\"\nflows = 3\n",
+    );
+    let told: Vec<(&str, usize)> = summary
+        .effects
+        .iter()
+        .flat_map(|effect| effect.at.iter().map(|at| (&effect.knob[..], at.values)))
+        .collect();
+    assert_eq!(told, [("flows", 2), ("write_size", 2)]);
+    for at in summary.effects.iter().flat_map(|effect| &effect.at) {
+        assert_ne!(at.from, at.to);
+    }
+}
+
+#[test]
 fn a_name_that_tells_the_knob_tells_no_setting() {
     let summary = summary(
         "[[cells]]\nname = \"small\"\nwrite_size = \"1KiB\"\n[[cells]]\nname = \"large\"\nwrite_size = \"64KiB\"\n\

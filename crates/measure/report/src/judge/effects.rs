@@ -96,7 +96,8 @@ pub(crate) fn knobs(cells: &[CellSummary]) -> BTreeSet<&str> {
         .collect()
 }
 
-/// Groups of at least two cells with the same main quantity that differ only in a knob and did equal work.
+/// Groups of at least two cells with the same main quantity that differ only in a knob and did equal work. Of cells with one value of
+/// the knob, as a study has that measures a cell twice, a group has the first.
 pub(crate) fn groups_by<'a>(knob: &str, cells: &'a [CellSummary]) -> Vec<Vec<&'a CellSummary>> {
     let mut groups: Vec<Vec<&CellSummary>> = Vec::new();
     for cell in cells.iter().filter(|cell| cell.n > 0) {
@@ -106,7 +107,12 @@ pub(crate) fn groups_by<'a>(knob: &str, cells: &'a [CellSummary]) -> Vec<Vec<&'a
                 && !comparable::is_unequal(other, cell)
         };
         match groups.iter_mut().find(|group| is_alike(group[0])) {
-            Some(group) => group.push(cell),
+            Some(group) => {
+                let value = cell.knobs.value(knob);
+                if group.iter().all(|other| other.knobs.value(knob) != value) {
+                    group.push(cell);
+                }
+            }
             None => groups.push(vec![cell]),
         }
     }
