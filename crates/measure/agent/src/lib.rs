@@ -467,11 +467,7 @@ impl Agent {
             }
             Ask::Run(span) => {
                 let quota = self.machine.quota.clone();
-                let before = quota.as_deref().map(CpuQuota::periods);
-                let mut measured = self.trial()?.run(span)?;
-                measured.stopped = quota
-                    .zip(before)
-                    .and_then(|(quota, before)| quota.stopped_since(&before));
+                let measured = self.trial()?.run(span, quota.as_deref())?;
                 Ok(Answer::Measured(Box::new(measured)))
             }
             Ask::Finish => {

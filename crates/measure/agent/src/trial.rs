@@ -39,6 +39,7 @@ use crate::soak::Soak;
 use crate::wire::Wire;
 use crate::worker::{EndHandover, Listening, Role, WorkerConfig, WorkerReadings, WorkerThread};
 use crate::{PrepareError, failed, policy, space};
+use tcpcost_host::cpu_quota::CpuQuota;
 use tcpcost_host::environment;
 use tcpcost_host::journal::Journal;
 use tcpcost_host::{netem, nic, sysctl};
@@ -413,8 +414,9 @@ impl HostTrial {
         }
     }
 
-    /// Runs traffic over the span and reads the meters at its two instants.
-    pub fn run(&mut self, span: Span) -> Result<Measured, PrepareError> {
+    /// Runs traffic over the span and reads the meters at its two instants. `quota`: of this process.
+    pub fn run(&mut self, span: Span, quota: Option<&CpuQuota>) -> Result<Measured, PrepareError> {
+        let periods = quota.map(CpuQuota::periods);
         // The workers note the times of their readings by the clock that stamps captured packets.
         let realtime_ahead_ns = realtime_ns().wrapping_sub(clock_ns());
         // Reading every task takes milliseconds, so it is done outside the span. Its duration is longer by
@@ -508,7 +510,9 @@ impl HostTrial {
             record,
             others: busiest,
             warnings,
-            stopped: None,
+            stopped: quota
+                .zip(periods)
+                .and_then(|(quota, before)| quota.stopped_since(&before)),
             late_ns,
             took_ns,
         })

@@ -59,7 +59,7 @@ impl SystemError {
 /// Way to the privileges that this process lacks. Root lacks some only in a container, where sudo gives no more, and in a rootless one
 /// `--privileged` does not either.
 pub fn remedy() -> &'static str {
-    match (is_root(), is_in_hosts_user_namespace()) {
+    match (is_root(), is_in_hosts_user_namespace(Path::new("/"))) {
         (true, true) => "start this container with --privileged --pid=host",
         (true, false) => "run it as root of the host, not in a rootless container",
         (false, _) => "run it with sudo",

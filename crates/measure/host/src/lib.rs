@@ -43,4 +43,4 @@ pub mod rps;
 pub mod setting;
 pub mod sysctl;
 
-pub use place::is_root;
+pub use place::{is_in_hosts_user_namespace, is_root};

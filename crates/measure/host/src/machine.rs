@@ -271,7 +271,7 @@ pub fn kernel_config(root: &Path, release: &str) -> Option<String> {
 
 /// True for root in the host's own user namespace.
 fn is_privileged() -> bool {
-    rustix::process::geteuid().is_root() && is_in_hosts_user_namespace()
+    rustix::process::geteuid().is_root() && is_in_hosts_user_namespace(Path::new("/"))
 }
 
 /// MIDR implementer, part and name of common server cores.

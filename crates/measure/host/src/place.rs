@@ -36,9 +36,10 @@ pub fn is_root() -> bool {
     geteuid().is_root() && !has_one_user(&map())
 }
 
-/// True in the host's own user namespace: the only one whose map is the identity on all ids.
-pub(crate) fn is_in_hosts_user_namespace() -> bool {
-    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+/// True in the host's own user namespace: the only one whose map is the identity on all ids. In another one a process may have all
+/// capabilities, but none over the host. `root`: where /proc is.
+pub fn is_in_hosts_user_namespace(root: &Path) -> bool {
+    let map = std::fs::read_to_string(root.join("proc/self/uid_map")).unwrap_or_default();
     map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 

@@ -4,6 +4,7 @@
 //! thread starts. Programs that the process executes later cannot regain them.
 
 use std::fs;
+use std::path::Path;
 
 use rustix::process::{Gid, Uid};
 pub use rustix::thread::CapabilitySet;
@@ -88,7 +89,7 @@ pub fn may_meter() -> bool {
     let effective = capabilities(None).map(|sets| sets.effective);
     let suffices =
         |held: CapabilitySet| held.contains(METERS) || held.contains(CapabilitySet::SYS_ADMIN);
-    effective.is_ok_and(suffices) && is_in_hosts_user_namespace()
+    effective.is_ok_and(suffices) && is_in_hosts_user_namespace(Path::new("/"))
 }
 
 /// Names of capabilities, e.g. `CAP_PERFMON, CAP_BPF`; `none` for an empty set.

@@ -110,7 +110,7 @@ pub fn accounting(root: &Path, config: Option<&str>) -> Check {
         "tick" => (
             "a whole tick is charged to what it interrupts",
             "user, system and softirq of /proc/stat are wrong below full load, irq reads near 0; idle is measured",
-            "use the meter exact, or a kernel with CONFIG_IRQ_TIME_ACCOUNTING",
+            "use the meter exact",
         ),
         "periodic" => (
             "the tick never stops (nohz=off), and a whole one is charged to what it interrupts",

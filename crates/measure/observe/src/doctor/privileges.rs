@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::Check;
 use tcpcost_host::error::remedy;
+use tcpcost_host::is_in_hosts_user_namespace;
 use tcpcost_host::namespace::{self, NamespaceMethod};
 use tcpcost_host::privileges::{CapabilitySet, names};
 
@@ -92,12 +93,6 @@ pub fn commands(root: &Path, commands: &[CommandNeed]) -> Check {
         "these commands see or do less",
         "give them the capabilities named, and no others (docs/hosts.md)",
     )
-}
-
-/// False for a process in another user namespace, where it may have all capabilities, but none over the host.
-fn is_in_hosts_user_namespace(root: &Path) -> bool {
-    let map = std::fs::read_to_string(root.join("proc/self/uid_map")).unwrap_or_default();
-    map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
 /// Returns the mask of CapEff.
