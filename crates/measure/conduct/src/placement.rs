@@ -219,7 +219,7 @@ mod tests {
             let placed = place(&machine, "two-cpus", &topology, &HostName::PAIR).unwrap();
             HostName::PAIR.map(|host| placed[&host][0])
         };
-        // Sockets that are numbered in turn.
+        // Sockets that have numbers alternately.
         assert_eq!(of(&[], &[&[0, 2, 4], &[1, 3, 5]]), [3, 5]);
         // Two caches in a socket.
         let all: &[&[usize]] = &[&[0, 1, 2, 3, 4, 5]];

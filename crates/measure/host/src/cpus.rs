@@ -62,7 +62,7 @@ impl Cpus {
     }
 
     /// CPU for work that communicates with work on the CPUs `taken`: on another core, and of those the highest among the nearest, because
-    /// many machines with two sockets number their CPUs in turn. `None` if all CPUs are taken.
+    /// many machines with two sockets give them CPU numbers alternately. `None` if all CPUs are taken.
     pub fn further(&self, taken: &[usize]) -> Option<usize> {
         let free = self.cpus.iter().copied();
         let free = free.filter(|cpu| !taken.contains(cpu));
