@@ -29,7 +29,15 @@ fn the_document_has_every_check_once_with_all_its_keys() {
         .map(|check| check["name"].as_str().unwrap())
         .collect();
     assert_eq!(names.len(), checks.len());
-    for name in ["kernel", "btf", "bpf_tracing", "pmu", "steal", "qdisc_tbf"] {
+    for name in [
+        "kernel",
+        "btf",
+        "bpf_tracing",
+        "pmu",
+        "steal",
+        "qdisc_tbf",
+        "tap",
+    ] {
         assert!(names.contains(name), "{name} of {names:?}");
     }
     for check in &checks {

@@ -115,6 +115,12 @@ fn compare_reaches_hosts_as_run_does() {
     assert_eq!([lab.mtu(0), lab.mtu(1)], [1500, 1500]);
 }
 
+/// Checks that the first trial that did its work was measured.
+fn check_measured(lab: &Lab, out: &str) {
+    let records = lab.place.records_of_work(out);
+    assert_eq!(records[0]["outcome"], "measured", "{}", records[0]);
+}
+
 #[test]
 fn the_binary_is_pushed_once_and_runs_from_there() {
     let Some(lab) = Lab::new(2) else { return };
@@ -128,7 +134,7 @@ fn the_binary_is_pushed_once_and_runs_from_there() {
         let args = args.into_iter().map(String::from).collect();
         let ran = lab.start_with(args).end();
         assert_eq!(ran.code, Some(0), "{ran:?}");
-        assert_eq!(lab.place.records(out)[0]["outcome"], "measured");
+        check_measured(&lab, out);
     }
     for host in ["alpha", "beta"] {
         let folder = lab.place.path(&format!("cache-{host}/tcpcost"));
@@ -257,7 +263,7 @@ fn the_hosts_program_is_words_and_what_it_lacks_is_said() {
     };
     let words = ran(&format!("env A=b {own}"));
     assert_eq!(words.code, Some(0), "{words:?}");
-    assert_eq!(lab.place.records("out")[0]["outcome"], "measured");
+    check_measured(&lab, "out");
     let missing = ran("/nowhere/tcpcost");
     assert_eq!(missing.code, Some(1), "{missing:?}");
     assert!(
@@ -288,7 +294,7 @@ fn what_a_hosts_shell_greets_with_is_no_answer() {
         let _ = std::fs::remove_dir_all(lab.place.path("out"));
         let ran = lab.place.in_time(|| lab.start(&pair(""), args).end());
         assert_eq!(ran.code, Some(0), "{ran:?}");
-        assert_eq!(lab.place.records("out")[0]["outcome"], "measured");
+        check_measured(&lab, "out");
     }
 }
 

@@ -135,34 +135,6 @@ fn a_meter_that_a_study_cannot_have_is_one_line() {
     }
 }
 
-/// Mounts cgroup2 for the command where today's distributions have it: in the namespaces of a bed another /sys covers it. A host that has
-/// cgroup v1, too, mounts it one folder lower.
-#[cfg(feature = "bpf")]
-fn with_unified_cgroups(mut command: Command) -> Command {
-    // SAFETY: unshare and mount are plain system calls, and all strings are constants.
-    unsafe {
-        command.pre_exec(|| {
-            let (none, data) = (std::ptr::null(), std::ptr::null());
-            let (private, kind, place) = (
-                libc::MS_REC | libc::MS_PRIVATE,
-                c"cgroup2",
-                c"/sys/fs/cgroup",
-            );
-            // With all that is mounted below it; nothing may be there.
-            let unmount = || libc::umount2(place.as_ptr(), libc::MNT_DETACH);
-            let is_done = libc::unshare(libc::CLONE_NEWNS) == 0
-                && libc::mount(none, c"/".as_ptr(), none, private, data) == 0
-                && unmount() <= 0
-                && libc::mount(kind.as_ptr(), place.as_ptr(), kind.as_ptr(), 0, data) == 0;
-            match is_done {
-                true => Ok(()),
-                false => Err(std::io::Error::last_os_error()),
-            }
-        });
-    }
-    command
-}
-
 /// CPU time by owner is measured on loopback, on a shared CPU and with our own TCP, but not if hosts have
 /// CPUs of their own or if one thread is both hosts.
 #[cfg(feature = "bpf")]
@@ -175,7 +147,10 @@ fn hosts_that_share_cpus_have_exact_time_by_owner() {
     let study = place.write("owners.toml", &(OWNERS.to_string() + MEASURE));
     let ran = place.in_time(|| {
         let command = place.command(&["run", &study, "--out", "out", "--format=json"]);
-        Ran::from(with_unified_cgroups(command).output().unwrap())
+        // Where today's distributions have it: in the namespaces of a bed another /sys covers it. A host that
+        // has cgroup v1, too, mounts it one folder lower.
+        let command = common::with_mounted(command, c"cgroup2", c"/sys/fs/cgroup");
+        Ran::from({ command }.output().unwrap())
     });
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let records = place.records("out");

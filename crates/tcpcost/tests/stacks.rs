@@ -130,7 +130,7 @@ fn what_ours_does_not_have_is_a_skip_that_says_so() {
         ),
         (
             "kind = \"memory\"",
-            "memory does not fit stack = kernel at both ends",
+            "memory does not fit stack = kernel at both ends: set kind = \"netns\" in [bed], or change stack",
         ),
         (
             "kind = \"memory\"\nstack = \"user\"\ntso = \"off\"",

@@ -3,10 +3,10 @@
 mod common;
 
 use base64::Engine;
-use common::{Place, able, count};
+use common::{Place, Ran, able, count};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
-use tcpcost_testbed::until;
+use tcpcost_testbed::{is_root, skip, until};
 
 fn study(workload: &str, bed: &str) -> String {
     study_in("netns", workload, bed)
@@ -82,6 +82,70 @@ fn what_is_lost_doubled_and_kept_back_is_counted_and_every_byte_arrives_as_sent(
         processes.filter_map(|entry| command(&entry)).any(is_ours)
     };
     until("the wire is gone", || (!wires()).then_some(()));
+}
+
+/// As in a container without the device.
+#[test]
+fn without_the_device_file_one_line_says_what_to_do() {
+    if !able() {
+        return;
+    }
+    if !is_root() {
+        return skip("needs root to hide the file");
+    }
+    let place = Place::new();
+    let file = place.write("s.toml", &study("kind = \"rr\"", "delay = \"1ms\""));
+    let ran = |args: &[&str]| {
+        let command = common::with_mounted(place.command(args), c"tmpfs", c"/dev/net");
+        Ran::from({ command }.output().unwrap())
+    };
+    let remedy = "run `modprobe tun`, or give a container `--device /dev/net/tun`";
+    let end = format!("open /dev/net/tun: No such file or directory (os error 2); {remedy}\n");
+    let study = ran(&["run", &file, "--out", "out", "-q"]);
+    assert_eq!(study.code, Some(1), "{study:?}");
+    assert_eq!(
+        study.stderr.matches("/dev/net/tun: No such").count(),
+        1,
+        "{study:?}"
+    );
+    assert!(study.stderr.ends_with(&end), "{study:?}");
+    let to = "127.0.0.1:9";
+    let local = ["--local", "10.9.0.1/24", "--listen"];
+    let peer = [
+        "peer",
+        "--tap=none0",
+        local[0],
+        local[1],
+        local[2],
+        "80",
+        "--service=sink",
+    ];
+    let relay = [
+        "relay",
+        "--mode=user",
+        "--tap=none0",
+        local[0],
+        local[1],
+        local[2],
+        "10.9.0.1:80",
+        "--to",
+        to,
+    ];
+    for args in [&peer[..], &relay] {
+        let ran = ran(args);
+        assert_eq!(
+            ran.stderr,
+            format!("tcpcost: open interface none0: {end}"),
+            "{ran:?}"
+        );
+    }
+    let doctor = ran(&["doctor"]);
+    let line = doctor.stdout.lines().find(|line| line.contains(" tap "));
+    let line = line.unwrap_or_else(|| panic!("{doctor:?}"));
+    assert!(
+        line.starts_with("missing ") && line.ends_with(remedy),
+        "{line}"
+    );
 }
 
 /// Runs a study with one trial. Returns its record, and the median response time if it has one.

@@ -35,8 +35,19 @@ enum WireOrder {
     Count,
 }
 
-/// Answer of the process: counts since the last `Set`.
-#[derive(Serialize, Deserialize, Default)]
+/// Answer of the process, one line each.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum WireAnswer {
+    /// Both interfaces are in their namespaces.
+    Ready,
+    /// Answer to every order: counts since the last `Set`.
+    Counts(WireCounts),
+    /// The reason why the process ends.
+    Failed(String),
+}
+
+#[derive(Serialize, Deserialize)]
 struct WireCounts {
     packets: u64,
     lost: u64,
@@ -77,12 +88,10 @@ impl Wire {
             orders: Some(orders),
             answers: BufReader::new(answers),
         };
-        // The first line says that both interfaces are in their namespaces.
-        let said = process.line()?;
-        if said != READY {
-            bail!("start the wire: it said {said:?}");
+        match process.answer().context("start the wire")? {
+            WireAnswer::Ready => Ok(Wire(Arc::new(Mutex::new(process)))),
+            _ => bail!("start the wire: it gave counts first"),
         }
-        Ok(Wire(Arc::new(Mutex::new(process))))
     }
 
     /// Process id.
@@ -106,21 +115,30 @@ impl Process {
     fn ask(&mut self, order: &WireOrder) -> anyhow::Result<WireCounts> {
         let orders = self.orders.as_mut().context("the wire has ended")?;
         let line = serde_json::to_string(order).expect("an order has only text keys");
-        writeln!(orders, "{line}").context("write to the wire process")?;
-        let answer = self.line()?;
-        serde_json::from_str(&answer).with_context(|| format!("the wire said {answer:?}"))
+        // If the process has ended, its last answer says why.
+        let written = writeln!(orders, "{line}");
+        match self.answer()? {
+            WireAnswer::Counts(counts) => written
+                .map(|()| counts)
+                .context("write to the wire process"),
+            _ => bail!("the wire gave no counts"),
+        }
     }
 
-    fn line(&mut self) -> anyhow::Result<String> {
+    /// Reads an answer. Fails with the reason of the process if it ends.
+    fn answer(&mut self) -> anyhow::Result<WireAnswer> {
         let mut line = String::new();
         let read = self
             .answers
             .read_line(&mut line)
             .context("read from the wire process")?;
         if read == 0 {
-            bail!("the wire has ended (its reason is above, on standard error)");
+            bail!("the wire has ended and gave no reason");
         }
-        Ok(line.trim_end().to_string())
+        match serde_json::from_str(&line).with_context(|| format!("the wire said {line:?}"))? {
+            WireAnswer::Failed(reason) => bail!("{reason}"),
+            answer => Ok(answer),
+        }
     }
 }
 
@@ -162,19 +180,31 @@ impl Meter for Wire {
     }
 }
 
-const READY: &str = "ready";
-
 /// Temporary name of the second interface until it is in the other namespace.
 const UNDER_WAY: &str = "tcpcost-wire";
 
 /// Longest sleep. An order wakes the process sooner.
 const SLEEP: Duration = Duration::from_secs(1);
 
-/// Main function of the process.
+/// Main function of the process. The agent tells why the process fails.
 ///
 /// # Errors
-/// The interfaces cannot be made or moved; one of them is gone.
+/// Standard output cannot be written.
 pub fn main(device: &str, peer_device: &str, peer_pid: u32) -> anyhow::Result<()> {
+    match carry(device, peer_device, peer_pid) {
+        Ok(()) => Ok(()),
+        Err(error) => say(&WireAnswer::Failed(format!("{error:#}"))),
+    }
+}
+
+fn say(answer: &WireAnswer) -> anyhow::Result<()> {
+    let mut stdout = io::stdout();
+    writeln!(stdout, "{}", serde_json::to_string(answer)?)?;
+    Ok(stdout.flush()?)
+}
+
+/// Carries packets until standard input ends.
+fn carry(device: &str, peer_device: &str, peer_pid: u32) -> anyhow::Result<()> {
     tcpcost_signals::leave_to_parent();
     // SAFETY: the kernel only reads the parameter, which lives through the call.
     let batch = unsafe {
@@ -189,9 +219,8 @@ pub fn main(device: &str, peer_device: &str, peer_pid: u32) -> anyhow::Result<()
     // In a star both interfaces have the same name.
     let mut wire = TapWire::open([device, UNDER_WAY], true)?;
     link::move_to_as(UNDER_WAY, peer_pid, peer_device)?;
-    let (stdin, mut stdout) = (io::stdin(), io::stdout());
-    writeln!(stdout, "{READY}")?;
-    stdout.flush()?;
+    let stdin = io::stdin();
+    say(&WireAnswer::Ready)?;
     loop {
         let gone = match wire.carry(SLEEP, stdin.as_fd()) {
             Ok(true) => None,
@@ -210,9 +239,7 @@ pub fn main(device: &str, peer_device: &str, peer_pid: u32) -> anyhow::Result<()
         if let WireOrder::Set { settings, seed } = serde_json::from_str(&line)? {
             wire.set(settings.map(impairment), seed);
         }
-        let carried = carried(wire.counters());
-        writeln!(stdout, "{}", serde_json::to_string(&carried)?)?;
-        stdout.flush()?;
+        say(&WireAnswer::Counts(carried(wire.counters())))?;
     }
 }
 

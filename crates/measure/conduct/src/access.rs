@@ -87,7 +87,13 @@ pub fn bed_of(cell: &Cell, no_netns: Option<&str>) -> Result<Kind, (Kind, String
         _ => (Kind::Tap, "user at one end"),
     };
     if word != "auto" && word != kind.word() {
-        return Err((kind, format!("{word} does not fit stack = {stacks}")));
+        let fits = kind.word();
+        return Err((
+            kind,
+            format!(
+                "{word} does not fit stack = {stacks}: set kind = \"{fits}\" in [bed], or change stack"
+            ),
+        ));
     }
     match (kind, no_netns) {
         (Kind::Netns | Kind::Tap, Some(reason)) => Err((kind, reason.to_string())),

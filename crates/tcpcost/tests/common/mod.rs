@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+use std::ffi::CStr;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -353,6 +354,28 @@ impl Exit {
 /// MTU of lo in this thread's network namespace.
 pub fn mtu_of_lo() -> String {
     tcpcost_host::link::read("lo").unwrap().mtu.to_string()
+}
+
+/// Mounts a new filesystem of this kind for the command alone, in place of all that is mounted there. Needs root.
+pub fn with_mounted(mut command: Command, kind: &'static CStr, place: &'static CStr) -> Command {
+    // SAFETY: unshare and mount are plain system calls, and all strings are constants.
+    unsafe {
+        command.pre_exec(move || {
+            let (none, data) = (std::ptr::null(), std::ptr::null());
+            let private = libc::MS_REC | libc::MS_PRIVATE;
+            // Nothing may be mounted there.
+            let unmount = || libc::umount2(place.as_ptr(), libc::MNT_DETACH);
+            let is_done = libc::unshare(libc::CLONE_NEWNS) == 0
+                && libc::mount(none, c"/".as_ptr(), none, private, data) == 0
+                && unmount() <= 0
+                && libc::mount(kind.as_ptr(), place.as_ptr(), kind.as_ptr(), 0, data) == 0;
+            match is_done {
+                true => Ok(()),
+                false => Err(std::io::Error::last_os_error()),
+            }
+        });
+    }
+    command
 }
 
 /// True if there are namespaces and two CPUs; else the test is skipped.

@@ -1,10 +1,11 @@
-//! Checks of the parts of a `netns` bed: a veth pair, and the qdisc tbf for a bottleneck. Both are
-//! made in a namespace that ends with its thread.
+//! Checks of the parts of a bed between namespaces: a veth pair, the qdisc tbf for a bottleneck, and a TAP. All
+//! are made in a namespace that ends with its thread.
 
 use super::{Check, kernel};
 use tcpcost_host::error::{SystemError, remedy};
 use tcpcost_host::qdisc::{self, Tbf};
 use tcpcost_host::{link, namespace};
+use tcpcost_link::{Layer, Offloads, Tap, TapError};
 
 const VETH: Kind = Kind {
     name: "veth",
@@ -16,6 +17,11 @@ const TBF: Kind = Kind {
     option: "CONFIG_NET_SCH_TBF",
     consequence: "bed.bottleneck is not available",
 };
+const TAP: Kind = Kind {
+    name: "tap",
+    option: "CONFIG_TUN",
+    consequence: "our TCP has no path to the kernel's (tap beds, peer, relay --mode user), and no wire between namespaces has a delay or loss",
+};
 
 struct Kind {
     name: &'static str,
@@ -23,43 +29,78 @@ struct Kind {
     consequence: &'static str,
 }
 
-/// Checks both parts. `config` decides if this process may not make a namespace.
-pub fn checks(config: Option<&str>) -> [Check; 2] {
-    match tried() {
-        Some((veth, tbf)) => [VETH.by_trial(&veth), TBF.by_trial(&tbf)],
-        None => [VETH.by_config(config), TBF.by_config(config)],
+/// A part cannot be made: what the system said, and what to do if that tells it.
+#[derive(Debug)]
+struct Refusal {
+    found: String,
+    advice: Option<&'static str>,
+}
+
+impl From<SystemError> for Refusal {
+    fn from(error: SystemError) -> Refusal {
+        Refusal {
+            found: error.to_string(),
+            advice: None,
+        }
     }
 }
 
-type Tried = Result<(), SystemError>;
+impl From<TapError> for Refusal {
+    fn from(error: TapError) -> Refusal {
+        Refusal {
+            advice: error.remedy(),
+            found: format!("{}: {}", error.tried, error.inner),
+        }
+    }
+}
 
-/// Makes both parts in a new namespace. `None` if this process may not make one.
-fn tried() -> Option<(Tried, Tried)> {
+/// Checks all parts. `config` decides if this process may not make a namespace.
+pub fn checks(config: Option<&str>) -> [Check; 3] {
+    match tried() {
+        Some([veth, tbf, tap]) => [VETH.by_trial(veth), TBF.by_trial(tbf), TAP.by_trial(tap)],
+        None => [
+            VETH.by_config(config),
+            TBF.by_config(config),
+            match Tap::check_device() {
+                Ok(()) => TAP.by_config(config),
+                Err(error) => TAP.missing(error.into()),
+            },
+        ],
+    }
+}
+
+/// Makes all parts in a new namespace. `None` if this process may not make one.
+fn tried() -> Option<[Result<(), Refusal>; 3]> {
     let thread = std::thread::spawn(|| {
         namespace::enter_new().ok()?;
         let thread_id = u32::try_from(rustix::thread::gettid().as_raw_pid()).ok()?;
         // A rate that is never reached, on a loopback without traffic.
         let tbf = Tbf::new(1_000_000_000, 1 << 20, 65536);
-        Some((
-            link::create_veth("tcpcost0", "tcpcost1", thread_id),
-            qdisc::set_tbf("lo", tbf),
-        ))
+        let tap = Tap::open("tcpcost2", Layer::Ethernet, Offloads::ALL);
+        Some([
+            link::create_veth("tcpcost0", "tcpcost1", thread_id).map_err(Refusal::from),
+            qdisc::set_tbf("lo", tbf).map_err(Refusal::from),
+            tap.map(drop).map_err(Refusal::from),
+        ])
     });
     thread.join().ok().flatten()
 }
 
 impl Kind {
-    fn by_trial(&self, trial: &Tried) -> Check {
+    fn by_trial(&self, trial: Result<(), Refusal>) -> Check {
         match trial {
             Ok(()) => Check::ok(self.name, "made and removed in a namespace"),
-            Err(error) => self.missing(error.to_string()),
+            Err(refusal) => self.missing(refusal),
         }
     }
 
     fn by_config(&self, config: Option<&str>) -> Check {
         match config.map(|config| kernel::has(config, self.option)) {
             Some(true) => Check::ok(self.name, format!("{} is set; not tried", self.option)),
-            Some(false) => self.missing(format!("{} is not set", self.option)),
+            Some(false) => self.missing(Refusal {
+                found: format!("{} is not set", self.option),
+                advice: None,
+            }),
             None => Check::degraded(
                 self.name,
                 "not tried, because privileges are missing",
@@ -69,16 +110,14 @@ impl Kind {
         }
     }
 
-    fn missing(&self, found: String) -> Check {
-        Check::missing(
-            self.name,
-            found,
-            self.consequence,
+    fn missing(&self, refusal: Refusal) -> Check {
+        let advice = refusal.advice.map(String::from).unwrap_or_else(|| {
             format!(
                 "use a kernel with {}, and its module installed",
                 self.option
-            ),
-        )
+            )
+        });
+        Check::missing(self.name, refusal.found, self.consequence, advice)
     }
 }
 
@@ -98,9 +137,22 @@ mod tests {
     #[test]
     fn a_refusal_keeps_the_kernels_words() {
         let refusal = SystemError::new("set tbf", std::io::Error::from_raw_os_error(libc::ENOENT));
-        let check = TBF.by_trial(&Err(refusal));
+        let check = TBF.by_trial(Err(refusal.into()));
         assert_eq!(check.verdict, Verdict::Missing);
         assert!(check.found.contains("set tbf"), "{check:?}");
+    }
+
+    #[test]
+    fn a_remedy_that_the_error_tells_comes_before_the_general_one() {
+        let refused = |error| {
+            let inner = std::io::Error::from_raw_os_error(error);
+            let tried = "open /dev/net/tun";
+            TAP.by_trial(Err(TapError { tried, inner }.into()))
+        };
+        let absent = refused(libc::ENOENT);
+        assert!(absent.advice.unwrap().contains("--device /dev/net/tun"));
+        assert!(!absent.found.contains("--device"), "{}", absent.found);
+        assert!(refused(libc::EIO).advice.unwrap().contains("CONFIG_TUN"));
     }
 
     #[test]

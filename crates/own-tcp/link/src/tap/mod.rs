@@ -63,46 +63,45 @@ pub struct TapCounters {
 
 /// Reason why an interface cannot be opened.
 #[derive(Debug)]
-pub enum TapError {
-    /// The device file cannot be opened.
-    Open {
-        /// Path of the file.
-        path: &'static str,
-        /// Error of the system.
-        inner: io::Error,
-    },
-    /// A system call on the file failed.
-    Call {
-        /// Name of the call.
-        call: &'static str,
-        /// Error of the system.
-        inner: io::Error,
-    },
+pub struct TapError {
+    /// What was tried: to open the device file, or the name of a system call on it.
+    pub tried: &'static str,
+    /// Error of the system.
+    pub inner: io::Error,
+}
+
+impl TapError {
+    /// Returns what the user can do about it, if the error tells the cause.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match (self.tried, self.inner.raw_os_error()?) {
+            // Without the module the file may exist, if udev or systemd made it.
+            (virtio::OPEN, libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
+                Some("run `modprobe tun`, or give a container `--device /dev/net/tun`")
+            }
+            // The device cgroup of a container answers so, too.
+            (virtio::OPEN, libc::EACCES | libc::EPERM) => {
+                Some("let this user read and write it, or give a container `--device /dev/net/tun`")
+            }
+            (_, libc::EACCES | libc::EPERM) => {
+                Some("needs CAP_NET_ADMIN, or an interface that was made for this user")
+            }
+            _ => None,
+        }
+    }
 }
 
 impl std::fmt::Display for TapError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (what, inner) = match self {
-            Self::Open { path, inner } => (path, inner),
-            Self::Call { call, inner } => (call, inner),
-        };
-        write!(f, "{what}: {inner}")?;
-        if inner.kind() == io::ErrorKind::PermissionDenied
-            || inner.raw_os_error() == Some(libc::EPERM)
-        {
-            f.write_str(" (needs CAP_NET_ADMIN, or an interface that was made for this user)")?;
+        write!(f, "{}: {}", self.tried, self.inner)?;
+        match self.remedy() {
+            Some(remedy) => write!(f, "; {remedy}"),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
-impl std::error::Error for TapError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Open { inner, .. } | Self::Call { inner, .. } => Some(inner),
-        }
-    }
-}
+// No source: the message has it, and a chain of reasons would say it twice.
+impl std::error::Error for TapError {}
 
 impl Tap {
     /// Opens interface `name`, creating it if it does not exist ("tap%d" lets the kernel number
@@ -140,6 +139,14 @@ impl Tap {
             steering::by_port(&queues[0].file, layer)?;
         }
         Ok(queues)
+    }
+
+    /// Opens the device file that all interfaces need, and closes it. This needs no privilege.
+    ///
+    /// # Errors
+    /// [`TapError`] if the file cannot be opened.
+    pub fn check_device() -> Result<(), TapError> {
+        virtio::open().map(drop)
     }
 
     fn open_queue(
@@ -416,3 +423,53 @@ impl AsRawFd for Tap {
 /// Limit of runs in one write. A super-segment has headers and two slabs; one written in small
 /// pieces has a few more.
 const RUNS_MAX: usize = 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_says_what_was_tried_and_what_to_do() {
+        let error = |tried, error| {
+            let inner = io::Error::from_raw_os_error(error);
+            TapError { tried, inner }.to_string()
+        };
+        let open = |number| error(virtio::OPEN, number);
+        let call = |number| error("TUNSETIFF", number);
+        for (said, begins, ends) in [
+            (
+                open(libc::ENOENT),
+                "open /dev/net/tun: No such file",
+                "; run `modprobe tun`, or give a container `--device /dev/net/tun`",
+            ),
+            (
+                open(libc::ENODEV),
+                "open /dev/net/tun: No such device",
+                "`--device /dev/net/tun`",
+            ),
+            (
+                open(libc::EPERM),
+                "open /dev/net/tun: Operation not permitted",
+                "`--device /dev/net/tun`",
+            ),
+            (
+                open(libc::EMFILE),
+                "open /dev/net/tun: Too many open files",
+                "(os error 24)",
+            ),
+            (
+                call(libc::EPERM),
+                "TUNSETIFF: Operation not permitted",
+                "made for this user",
+            ),
+            (
+                call(libc::EBUSY),
+                "TUNSETIFF: Device or resource busy",
+                "(os error 16)",
+            ),
+        ] {
+            assert!(said.starts_with(begins) && said.ends_with(ends), "{said}");
+        }
+        assert!(!open(libc::EPERM).contains("CAP_NET_ADMIN"));
+    }
+}

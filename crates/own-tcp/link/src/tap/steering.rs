@@ -17,7 +17,7 @@ use super::{Layer, TapError};
 /// Makes packets to port p arrive at queue p modulo the number of queues. Packets other than TCP
 /// and UDP arrive at an arbitrary queue.
 pub(super) fn by_port(file: &File, layer: Layer) -> Result<(), TapError> {
-    let failed = |call| move |inner| TapError::Call { call, inner };
+    let failed = |tried| move |inner| TapError { tried, inner };
     let program = load(&program(layer)).map_err(failed("BPF_PROG_LOAD"))?;
     let descriptor = program.as_raw_fd();
     // SAFETY: TUNSETSTEERINGEBPF reads an `int`; the interface keeps the program from then on.

@@ -16,7 +16,7 @@ pub(super) fn open() -> Result<File, TapError> {
         .write(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
         .open(PATH)
-        .map_err(|inner| TapError::Open { path: PATH, inner })
+        .map_err(|inner| TapError { tried: OPEN, inner })
 }
 
 /// Attaches the file to an interface, as its only queue or as one of `several`. Returns the
@@ -104,10 +104,10 @@ fn empty_request() -> libc::ifreq {
     unsafe { std::mem::zeroed() }
 }
 
-fn check(call: &'static str, result: libc::c_int) -> Result<(), TapError> {
+fn check(tried: &'static str, result: libc::c_int) -> Result<(), TapError> {
     if result < 0 {
-        Err(TapError::Call {
-            call,
+        Err(TapError {
+            tried,
             inner: io::Error::last_os_error(),
         })
     } else {
@@ -162,6 +162,8 @@ pub(super) fn decode(header: &[u8; HEADER_BYTES], link: u16) -> Offload {
 }
 
 const PATH: &str = "/dev/net/tun";
+/// What [`TapError`] says was tried if the file cannot be opened.
+pub(super) const OPEN: &str = "open /dev/net/tun";
 /// Size of `struct virtio_net_hdr` without the number of buffers.
 pub(super) const HEADER_BYTES: usize = 10;
 const NEEDS_CHECKSUM: u8 = 1;
