@@ -109,28 +109,10 @@ fn without_the_device_file_one_line_says_what_to_do() {
         "{study:?}"
     );
     assert!(study.stderr.ends_with(&end), "{study:?}");
-    let to = "127.0.0.1:9";
-    let local = ["--local", "10.9.0.1/24", "--listen"];
-    let peer = [
-        "peer",
-        "--tap=none0",
-        local[0],
-        local[1],
-        local[2],
-        "80",
-        "--service=sink",
-    ];
-    let relay = [
-        "relay",
-        "--mode=user",
-        "--tap=none0",
-        local[0],
-        local[1],
-        local[2],
-        "10.9.0.1:80",
-        "--to",
-        to,
-    ];
+    let own = ["--tap=none0", "--local=10.9.0.1/24"];
+    let peer = ["peer", own[0], own[1], "--listen=80", "--service=sink"];
+    let (listen, to) = ("--listen=10.9.0.1:80", "--to=10.9.0.9:80");
+    let relay = ["relay", "--mode=user", own[0], own[1], listen, to];
     for args in [&peer[..], &relay] {
         let ran = ran(args);
         assert_eq!(
