@@ -2,13 +2,10 @@
 
 mod common;
 
-use std::os::unix::process::CommandExt;
-#[cfg(feature = "bpf")]
-use std::process::Command;
-
 #[cfg(feature = "bpf")]
 use common::able;
 use common::{MEASURE, Place, Ran, STUDY, count};
+use std::os::unix::process::CommandExt;
 #[cfg(feature = "bpf")]
 use tcpcost_testbed::until;
 

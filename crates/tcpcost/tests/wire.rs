@@ -84,7 +84,7 @@ fn what_is_lost_doubled_and_kept_back_is_counted_and_every_byte_arrives_as_sent(
     until("the wire is gone", || (!wires()).then_some(()));
 }
 
-/// As in a container without the device.
+/// Containers have no such file, unless they are given it.
 #[test]
 fn without_the_device_file_one_line_says_what_to_do() {
     if !able() {

@@ -64,7 +64,7 @@ pub struct TapCounters {
 /// Reason why an interface cannot be opened.
 #[derive(Debug)]
 pub struct TapError {
-    /// What was tried: to open the device file, or the name of a system call on it.
+    /// Step that failed: opening the device file, or the name of a system call on it.
     pub tried: &'static str,
     /// Error of the system.
     pub inner: io::Error,

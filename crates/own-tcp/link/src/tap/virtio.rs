@@ -162,7 +162,7 @@ pub(super) fn decode(header: &[u8; HEADER_BYTES], link: u16) -> Offload {
 }
 
 const PATH: &str = "/dev/net/tun";
-/// What [`TapError`] says was tried if the file cannot be opened.
+/// Text for the field `tried` of [`TapError`] if the file cannot be opened.
 pub(super) const OPEN: &str = "open /dev/net/tun";
 /// Size of `struct virtio_net_hdr` without the number of buffers.
 pub(super) const HEADER_BYTES: usize = 10;
