@@ -6,6 +6,7 @@ mod common;
 use common::able;
 use common::{MEASURE, Place, Ran, STUDY, count};
 use std::os::unix::process::CommandExt;
+
 #[cfg(feature = "bpf")]
 use tcpcost_testbed::until;
 
