@@ -21,6 +21,7 @@ use tcpcost_host::cpus;
 use tcpcost_host::namespace::{self, NetworkOf};
 use tcpcost_meter::bpf::{self, Follower};
 use tcpcost_meter::descendants::Descendants;
+use tcpcost_meter::proc::Proc;
 use tcpcost_meter::rusage::Children;
 use tcpcost_meter::{MeterError, Missing, Needs, Observer, Owners, Scope, opener};
 use tcpcost_signals::Interrupt;
@@ -161,10 +162,11 @@ impl<'a> Bench<'a> {
             }
         }
         within(&bench.network, || {
-            for name in [MeterName::Segments, MeterName::Netstat, MeterName::Proc] {
+            for name in [MeterName::Segments, MeterName::Netstat] {
                 observer.open(name, &scope, opener(name).expect("it has a row"));
             }
         })?;
+        observer.add(Ok(Box::new(Proc::of_host())));
         // Attached processes do not inherit counters from this thread, and it does not wait for them.
         if !bench.is_attached {
             observer.add(Ok(Box::new(Children)));
@@ -185,6 +187,7 @@ impl<'a> Bench<'a> {
     /// A meter can no longer be read.
     pub fn run(&mut self, command: &[String], interrupt: &Interrupt) -> anyhow::Result<Run> {
         let quota_before = self.quota.as_ref().map(CpuQuota::periods);
+        let online = cpus::online().len();
         let before = self.snapshots()?;
         let begin = Instant::now();
         let (status, output) = match command {
@@ -222,6 +225,9 @@ impl<'a> Bench<'a> {
             ..Growth::between(&before, &after)
         };
         growth.warnings.extend(elsewhere(&growth));
+        growth
+            .warnings
+            .extend(other_cpus(online, cpus::online().len()));
         if let (Some(quota), Some(before)) = (&self.quota, quota_before) {
             let stopped = quota.stopped_since(&before);
             let line =
@@ -309,6 +315,16 @@ impl<'a> Bench<'a> {
             per: args.target.per.clone(),
         }
     }
+}
+
+/// Line about CPUs that went offline or came online. The kernel calls no programs on a CPU that is offline, so its last task seems
+/// to run on.
+fn other_cpus(before: usize, after: usize) -> Option<String> {
+    (before != after).then(|| {
+        format!(
+            "{before} CPUs were online before and {after} after: \"tasks of others\" may count time in which a CPU was offline. Measure again."
+        )
+    })
 }
 
 /// Line about bytes that the sockets moved and this namespace did not see as TCP payload, as with `ip netns exec`. `None` if it saw at
@@ -567,6 +583,16 @@ mod tests {
         assert_eq!(per(r"(\d+) requests", "none"), None);
         assert_eq!(per(r"(\w+) requests", "many requests"), None);
         assert!(Per::parse("(").is_err());
+    }
+
+    #[test]
+    fn a_cpu_that_went_offline_is_told() {
+        assert_eq!(other_cpus(4, 4), None);
+        let line = other_cpus(4, 3).unwrap();
+        assert!(
+            line.starts_with("4 CPUs were online before and 3 after"),
+            "{line}"
+        );
     }
 
     #[test]
