@@ -2,11 +2,11 @@
 
 mod common;
 
+use std::os::unix::process::CommandExt;
+
 #[cfg(feature = "bpf")]
 use common::able;
 use common::{MEASURE, Place, Ran, STUDY, count};
-use std::os::unix::process::CommandExt;
-
 #[cfg(feature = "bpf")]
 use tcpcost_testbed::until;
 
@@ -145,7 +145,7 @@ fn hosts_that_share_cpus_have_exact_time_by_owner() {
     let study = place.write("owners.toml", &(OWNERS.to_string() + MEASURE));
     let ran = place.in_time(|| {
         let command = place.command(&["run", &study, "--out", "out", "--format=json"]);
-        // Where today's distributions have it: in the namespaces of a bed another /sys covers it. A host that
+        // Mounted where today's distributions have it: in the namespaces of a bed another /sys covers it. A host that
         // has cgroup v1, too, mounts it one folder lower.
         let command = common::with_mounted(command, c"cgroup2", c"/sys/fs/cgroup");
         Ran::from({ command }.output().unwrap())

@@ -186,7 +186,7 @@ const UNDER_WAY: &str = "tcpcost-wire";
 /// Longest sleep. An order wakes the process sooner.
 const SLEEP: Duration = Duration::from_secs(1);
 
-/// Main function of the process. The agent tells why the process fails.
+/// Main function of the process. If it fails, the agent gets the reason as an answer, and tells the user.
 ///
 /// # Errors
 /// Standard output cannot be written.

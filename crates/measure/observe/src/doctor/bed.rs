@@ -20,7 +20,7 @@ const TBF: Kind = Kind {
 const TAP: Kind = Kind {
     name: "tap",
     option: "CONFIG_TUN",
-    consequence: "our TCP has no path to the kernel's (tap beds, peer, relay --mode user), and no wire between namespaces has a delay or loss",
+    consequence: "our TCP has no path to the kernel's (tap beds, peer, relay --mode user), and no wire of ours has a delay or loss (netem may)",
 };
 
 struct Kind {
@@ -29,10 +29,12 @@ struct Kind {
     consequence: &'static str,
 }
 
-/// A part cannot be made: what the system said, and what to do if that tells it.
+/// Reason why a part cannot be made.
 #[derive(Debug)]
 struct Refusal {
+    /// Words of the system.
     found: String,
+    /// Advice, if the error tells the cause.
     advice: Option<&'static str>,
 }
 

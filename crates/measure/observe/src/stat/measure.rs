@@ -225,9 +225,10 @@ impl<'a> Bench<'a> {
             ..Growth::between(&before, &after)
         };
         growth.warnings.extend(elsewhere(&growth));
-        growth
-            .warnings
-            .extend(other_cpus(online, cpus::online().len()));
+        if self.observer.has(MeterName::Exact) {
+            let line = other_cpus(online, cpus::online().len());
+            growth.warnings.extend(line);
+        }
         if let (Some(quota), Some(before)) = (&self.quota, quota_before) {
             let stopped = quota.stopped_since(&before);
             let line =
@@ -317,8 +318,8 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Line about CPUs that went offline or came online. The kernel calls no programs on a CPU that is offline, so its last task seems
-/// to run on.
+/// Line about CPUs that went offline or came online. The kernel calls no eBPF program of a tracepoint on a CPU that is offline, so
+/// the meter `exact` counts the CPU's last task as running on.
 fn other_cpus(before: usize, after: usize) -> Option<String> {
     (before != after).then(|| {
         format!(
